@@ -40,7 +40,7 @@ bool parse_options(const std::vector<std::string>& words, AskFlags& options) {
   app.add_flag("--json", options.json,
                "print a JSON object with answer, probability, and position in code points");
   app.add_option("--n_best", options.answer.n_best, "how many answers to print")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number_in(1, 1000));
   return parse_command(app, words);
 }
 

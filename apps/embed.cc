@@ -103,12 +103,12 @@ bool parse_options(const std::vector<std::string>& words, EmbedFlags& options) {
   app.add_option("--max_seq_length", options.embed.max_seq_length,
                  "tokens of a text, special ones included; longer texts are cut (default: the "
                  "model's own length)")
-      ->check(CLI::Range(3, 1 << 20));
+      ->check(whole_number_in(3, 1 << 20));
   app.add_flag("--normalize", options.embed.normalize,
                "scale every embedding to length 1, whatever the model's modules do");
   app.add_option("--truncate_dim", options.embed.truncate_dim,
                  "keep the first N values, for models trained with Matryoshka losses")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number_in(1, 1 << 20))
       ->type_name("N");
   std::string precision = "float32";
   add_precision(app, options, precision);

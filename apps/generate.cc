@@ -64,25 +64,39 @@ void add_input(CLI::App& app, GenerateFlags& options) {
   app.add_option("--batch_size", options.batch_size,
                  "texts of a .jsonl that are computed side by side; it changes no text")
       ->capture_default_str()
-      ->check(CLI::Range(1, 256))
+      ->check(whole_number_in(1, 256))
       ->type_name("N");
 }
 
 void add_sampling(CLI::App& app, SamplingOptions& sampling) {
   app.add_flag("--do_sample", sampling.sample, "draw each token instead of the likeliest one");
-  app.add_option("--temperature", sampling.temperature,
-                 "divides the logits before a draw: below 1 likely tokens become likelier")
+  app.add_option(
+         "--temperature", sampling.temperature,
+         "divides the logits before a draw: below 1 likely tokens become likelier; 0: no draw")
       ->capture_default_str()
-      ->check(number_in(1e-3, 1e3));
+      ->check(number_in(0, 1e3));
   app.add_option("--top_k", sampling.top_k, "draw among so many likeliest tokens; 0: all")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 30))
+      ->check(whole_number_in(0, 1 << 30))
       ->type_name("N");
   app.add_option("--top_p", sampling.top_p,
                  "draw among the fewest likeliest tokens with this sum of probabilities")
       ->capture_default_str()
       ->check(number_in(1e-6, 1));
   app.add_option("--seed", sampling.seed, "of the draws")->capture_default_str();
+}
+
+// Temperature 0 disables draws. Flags of draws without --do_sample get a warning, as in
+// transformers.
+void settle_sampling(const CLI::App& app, SamplingOptions& sampling) {
+  if (sampling.temperature == 0) {
+    sampling = {};
+    return;
+  }
+  if (sampling.sample) return;
+  for (const char* flag : {"--temperature", "--top_k", "--top_p", "--seed"})
+    if (app.count(flag) > 0)
+      fmt::print(stderr, "tandem: warning: {} has no effect without --do_sample\n", flag);
 }
 
 bool parse_options(const std::vector<std::string>& words, GenerateFlags& options) {
@@ -96,7 +110,7 @@ bool parse_options(const std::vector<std::string>& words, GenerateFlags& options
   app.add_option("--max_new_tokens", options.generation.max_new_tokens,
                  "tokens to add at most; the end-of-text token ends the text before")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number_in(1, 1 << 20))
       ->type_name("N");
   app.add_option("--stop", options.generation.stop,
                  "text that ends the text and does not belong to it; may be given several times")
@@ -107,6 +121,7 @@ bool parse_options(const std::vector<std::string>& words, GenerateFlags& options
                "print a JSON object: prompt, text, tokens (their ids), finish_reason (stop or "
                "length) and tokens_per_second");
   if (!parse_command(app, words)) return false;
+  settle_sampling(app, options.generation.sampling);
   options.chat = options.chat || app.count("--system") > 0;
   if (options.prompt.empty() && options.file.empty())
     throw ConfigError("generate: found no text, expected --prompt TEXT or --file FILE",

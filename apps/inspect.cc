@@ -353,7 +353,7 @@ CLI::App& add_features(CLI::App& app, FeaturesOptions& features) {
   command
       .add_option("--max_seq_length", features.max_seq_length,
                   "tokens of a feature; unset: the task's default")
-      ->check(CLI::Range(4, 1 << 20));
+      ->check(whole_number_in(4, 1 << 20));
   command.add_option("--max_samples", features.max_samples,
                      "only the first n rows; of run_qa the first n features, too");
   add_label_options(command, features);

@@ -45,10 +45,10 @@ void add_optional(CLI::App& app, const char* name, std::optional<Value>& value, 
 
 void add_filters(CLI::App& app, ranking::MiningOptions& mining) {
   app.add_option("--num_negatives", mining.num_negatives, "negatives of a query")
-      ->check(CLI::Range(1, 10000))
+      ->check(whole_number_in(1, 10000))
       ->capture_default_str();
   app.add_option("--range_min", mining.range_min, "skip this many of the nearest candidates")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole_number_in(0, 1 << 20))
       ->capture_default_str();
   add_optional(app, "--range_max", mining.range_max,
                "look at no candidate after this one (default: enough for --num_negatives)");
@@ -78,11 +78,11 @@ void add_embedding(CLI::App& app, EmbedOptions& embed) {
   app.add_option("--max_seq_length", embed.max_seq_length,
                  "tokens of a text, special ones included; longer texts are cut (default: the "
                  "model's own length)")
-      ->check(CLI::Range(3, 1 << 20));
+      ->check(whole_number_in(3, 1 << 20));
   app.add_option("--truncate_dim", embed.truncate_dim,
                  "compare the first N values of embeddings, for models trained with Matryoshka "
                  "losses")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number_in(1, 1 << 20))
       ->type_name("N");
 }
 

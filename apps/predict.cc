@@ -56,7 +56,7 @@ bool parse_options(const std::vector<std::string>& words, PredictFlags& options)
                "print a JSON object for each text: with labels and scores, or with entities");
   app.add_option("--top_k", options.top_k, "labels of a text to print, the best first")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number_in(1, 1 << 20));
   add_aggregation_flag(app, options.aggregation);
   add_label_flags(app, options.labels);
   if (!parse_command(app, words)) return false;

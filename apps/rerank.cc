@@ -54,16 +54,16 @@ bool parse_options(const std::vector<std::string>& words, RerankFlags& options) 
       ->excludes(query)
       ->excludes(file);
   app.add_option("--top_k", options.top_k, "passages of a query to print; default: all")
-      ->check(CLI::Range(1, 1 << 30))
+      ->check(whole_number_in(1, 1 << 30))
       ->type_name("N");
   app.add_option("--batch_size", options.batch_size,
                  "passages that are tokenized and computed together; changes no score")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number_in(1, 1 << 20));
   app.add_option("--max_seq_length", options.max_seq_length,
                  "tokens of a query and a passage together; longer pairs are cut (default: the "
                  "model's own length)")
-      ->check(CLI::Range(4, 1 << 20));
+      ->check(whole_number_in(4, 1 << 20));
   app.add_flag("--raw_scores", options.raw_scores,
                "print logits, without the model's activation function");
   app.add_flag("--json", options.json,

@@ -63,7 +63,7 @@ bool parse_options(const std::vector<std::string>& words, SearchFlags& options) 
                "keep and compare a byte of each value; the ranges are those of the first 1,024 "
                "documents");
   app.add_option("--truncate_dim", options.truncate_dim, "compare the first N values")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number_in(1, 1 << 20))
       ->type_name("N");
   app.add_option("--query_prompt", options.query_prompt,
                  "text in front of every query (default: the prompt query of the model)");
@@ -72,7 +72,7 @@ bool parse_options(const std::vector<std::string>& words, SearchFlags& options) 
                  "of the model)");
   app.add_option("--max_seq_length", options.embed.max_seq_length,
                  "tokens of a text, special ones included (default: the model's own length)")
-      ->check(CLI::Range(3, 1 << 20));
+      ->check(whole_number_in(3, 1 << 20));
   if (!parse_command(app, words)) return false;
   if (!options.embeddings.ends_with(".npy"))
     throw ConfigError(fmt::format("--embeddings: found '{}', expected a name that ends with .npy",

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "apps/command/command_line.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
 #include "tandem/data/question_example.h"
@@ -145,9 +146,9 @@ void add_answer_flags(CLI::App& app, AnswerOptions& options) {
                  "how much better \"no answer\" must score to win");
   app.add_option("--max_answer_length", options.postprocess.max_answer_length,
                  "longest answer in tokens")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number_in(1, 1 << 20));
   app.add_option("--max_seq_length", options.max_seq_length, "tokens the model reads at once")
-      ->check(CLI::Range(4, 1 << 20));
+      ->check(whole_number_in(4, 1 << 20));
   app.add_option("--doc_stride", options.doc_stride,
                  "tokens that neighbouring windows of a long text share");
 }

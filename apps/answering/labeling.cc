@@ -8,6 +8,7 @@
 
 #include "apps/answering/answering.h"
 #include "apps/answering/framed_sequences.h"
+#include "apps/command/command_line.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
 #include "tandem/models/heads/score_head.h"
@@ -368,11 +369,11 @@ void add_label_flags(CLI::App& app, LabelOptions& options) {
          "tokens the model reads at once; longer texts are cut, or read in windows if their "
          "words get labels")
       ->capture_default_str()
-      ->check(CLI::Range(3, 1 << 20));
+      ->check(whole_number_in(3, 1 << 20));
   app.add_option("--stride", options.stride,
                  "tokens that neighbouring windows share, if words get labels")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 20));
+      ->check(whole_number_in(0, 1 << 20));
 }
 
 void add_aggregation_flag(CLI::App& app, std::string& name) {

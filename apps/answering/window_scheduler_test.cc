@@ -161,15 +161,18 @@ TEST(WindowScheduler, WindowsThatBeginAlikeAreComputedBehindTheirBegin) {
     }
   };
   WindowScheduler scheduler(count_sequences, forward, behind);
-  std::vector<std::future<void>> requests;
-  for (const auto& [letter, count] : {std::pair{'a', 1}, {'b', 200}, {'c', 70}}) {
-    requests.push_back(std::async(std::launch::async, [&scheduler, letter, count] {
+  const auto ask = [&](char letter, std::size_t count) {
+    return std::async(std::launch::async, [&scheduler, letter, count] {
       const float token = static_cast<float>(5 + (letter - 'a'));
       const float expected = count == 1 ? token : 3;  // windows alike end in their last token
-      EXPECT_EQ(scheduler.logits_of(windows(letter, static_cast<std::size_t>(count)), {}),
-                std::vector<float>(static_cast<std::size_t>(count), expected));
-    }));
-  }
+      EXPECT_EQ(scheduler.logits_of(windows(letter, count), {}),
+                std::vector<float>(count, expected));
+    });
+  };
+  std::vector<std::future<void>> requests;
+  requests.push_back(ask('a', 1));
+  requests.push_back(ask('b', 200));
+  requests.push_back(ask('c', 70));
   all_there.count_down();
   for (auto& request : requests) request.get();
   EXPECT_EQ(begins, (std::vector<std::size_t>{7, 7}));

@@ -20,12 +20,12 @@ void Flags::choice(const std::string& names, std::string& value, const std::stri
 
 void Flags::number(const std::string& names, int& value, const std::string& help, int least,
                    int most) {
-  app_.add_option(names, value, help)->check(CLI::Range(least, most));
+  app_.add_option(names, value, help)->check(whole_number_in(least, most));
 }
 
 void Flags::number(const std::string& names, std::size_t& value, const std::string& help, int least,
                    int most) {
-  app_.add_option(names, value, help)->check(CLI::Range(least, most));
+  app_.add_option(names, value, help)->check(whole_number_in(least, most));
 }
 
 void Flags::number(const std::string& names, double& value, const std::string& help, double least,
@@ -35,7 +35,7 @@ void Flags::number(const std::string& names, double& value, const std::string& h
 
 void Flags::numbers(const std::string& names, std::vector<std::size_t>& values,
                     const std::string& help, int least, int most) {
-  app_.add_option(names, values, help)->delimiter(',')->check(CLI::Range(least, most));
+  app_.add_option(names, values, help)->delimiter(',')->check(whole_number_in(least, most));
 }
 
 void Flags::bytes(const std::string& names, std::size_t& value, const std::string& help) {

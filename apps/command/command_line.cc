@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "apps/command/terminal.h"
@@ -118,6 +117,18 @@ void refuse_unknown_flags(CLI::App& app, const std::vector<std::string>& words) 
   }
 }
 
+// The description of the range is CLI11's.
+template <class Number>
+CLI::Validator range_of(Number min, Number max) {
+  CLI::Validator validator = CLI::Range(min, max);
+  validator.operation([=](std::string& text) {
+    Number value{};
+    const bool fits = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
+    return fits ? std::string() : fmt::format("found {}, expected {} to {}", text, min, max);
+  });
+  return validator;
+}
+
 }  // namespace
 
 bool parse_command(CLI::App& app, const std::vector<std::string>& words) {
@@ -138,16 +149,8 @@ bool parse_command(CLI::App& app, const std::vector<std::string>& words) {
   return false;
 }
 
-CLI::Validator number_in(double min, double max) {
-  const CLI::Range range(min, max);
-  CLI::Validator validator = range;
-  validator.operation([=](std::string& text) {
-    double value = 0;
-    if (CLI::detail::lexical_cast(text, value) && std::isnan(value))
-      return fmt::format("Value {} not in range [{} - {}]", text, min, max);
-    return range(text);
-  });
-  return validator;
-}
+CLI::Validator number_in(double min, double max) { return range_of(min, max); }
+
+CLI::Validator whole_number_in(std::int64_t min, std::int64_t max) { return range_of(min, max); }
 
 }  // namespace tandem::apps

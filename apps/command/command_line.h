@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace tandem::apps {
 // is kDescribe.
 bool parse_command(CLI::App& app, const std::vector<std::string>& words);
 
-// CLI::Range, which lets nan through, without that.
+// As CLI::Range, with a message of what was found and what is expected; nan is outside.
 CLI::Validator number_in(double min, double max);
+CLI::Validator whole_number_in(std::int64_t min, std::int64_t max);
 
 }  // namespace tandem::apps

@@ -33,7 +33,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       ->capture_default_str();
   app.add_option("--port", options.port,
                  "rank 0's port (default: MASTER_PORT, else any free one, as under Hydra)")
-      ->check(CLI::Range(1, 65535));
+      ->check(whole_number_in(1, 65535));
   app.add_option("--ssh", options.ssh, "ssh and its options, separated by blanks")
       ->capture_default_str();
   app.add_option("--timeout", options.timeout, "seconds for each host")

@@ -64,17 +64,17 @@ void add_job_options(CLI::App& app, manifest::ManifestJob& job) {
   app.add_option("--namespace", job.space, "of the objects (default: the context's)");
   app.add_option("--replicas", job.replicas, "pods; of an elastic job the most")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->check(whole_number_in(1, 4096));
   app.add_option("--min_replicas", job.min_replicas, "pods of an elastic job, at least")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->check(whole_number_in(1, 4096));
   app.add_option("--max_restarts", job.max_restarts, "failures that are made good")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1000000));
+      ->check(whole_number_in(0, 1000000));
   app.add_option("--nproc_per_node", job.processes,
                  "processes of a pod; auto: one for each memory domain (mpijob: 1)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto"}) | CLI::Range(1, 4096));
+      ->check(CLI::IsMember({"auto"}) | whole_number_in(1, 4096));
   app.add_option("--queue", job.queue, "Kueue's queue, for job and jobset");
   app.add_option("--implementation", job.implementation, "mpijob: which mpirun's host file it gets")
       ->capture_default_str()

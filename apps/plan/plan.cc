@@ -65,10 +65,10 @@ void add_workload(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--batch", options.batch, "sequences of a rank's batch")
       ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
+      ->check(whole_number_in(1, 65536));
   app.add_option("--seq", options.seq, "tokens of a sequence")
       ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
+      ->check(whole_number_in(1, 65536));
   app.add_option("--lengths", options.lengths, bench::kLengthsHelp)
       ->capture_default_str()
       ->check(CLI::IsMember(bench::length_names()));
@@ -83,10 +83,10 @@ void add_workload(CLI::App& app, Options& options) {
 void add_cluster(CLI::App& app, Options& options) {
   app.add_option("--nodes", options.nodes, "nodes of the cluster; several numbers: a line for each")
       ->delimiter(',')
-      ->check(CLI::Range(1, 65536));
+      ->check(whole_number_in(1, 65536));
   app.add_option("--ranks-per-node", options.ranks_per_node, "ranks of a node")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->check(whole_number_in(1, 1024));
   app.add_option("--link", options.link_gbits, "Gbit/s of a node, in each direction")
       ->check(number_in(0.001, 1e6));
   app.add_option("--latency", options.latency_microseconds, "µs of a message, one way")
@@ -117,10 +117,10 @@ void add_measurement(CLI::App& app, Options& options) {
   app.add_option("--write_profile", options.write_profile, "where the measured profile is written");
   app.add_option("--threads", options.threads,
                  "threads of a measured rank; not given: the cores divided among the ranks")
-      ->check(CLI::Range(1, 4096));
+      ->check(whole_number_in(1, 4096));
   app.add_option("--rounds", options.rounds, "measured steps")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
+      ->check(whole_number_in(1, 100000));
 }
 
 void add_failures(CLI::App& app, Options& options) {

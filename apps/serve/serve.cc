@@ -75,13 +75,13 @@ void add_generation(CLI::App& app, Options& options) {
   app.add_option("--max_new_tokens", options.max_new_tokens,
                  "tokens that a decoder adds to a text at most, whatever a request asks for; the "
                  "model's positions limit them too")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number_in(1, 1 << 20))
       ->type_name("N");
   app.add_option("--max_cache_bytes", options.tokens.max_cache_bytes,
                  "keys and values of all texts that a decoder continues at a time, each with room "
                  "for its prompt and its new tokens; other texts wait")
       ->capture_default_str()
-      ->check(CLI::Range(std::size_t{1} << 20, std::size_t{1} << 50));
+      ->check(whole_number_in(std::size_t{1} << 20, std::size_t{1} << 50));
   app.add_option("--generation_timeout", options.generation_seconds,
                  "seconds after which a decoder's text ends as it is")
       ->capture_default_str()
@@ -108,25 +108,25 @@ void add_address(CLI::App& app, Options& options) {
 void add_limits(CLI::App& app, Options& options) {
   app.add_option("--max_request_bytes", options.server.max_body_bytes, "largest request")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 28));
+      ->check(whole_number_in(1, 1 << 28));
   app.add_option("--max_connections", options.server.max_connections,
                  "connections at once; beyond it those that wait longest for their client are "
                  "closed")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number_in(1, 1000));
   app.add_option("--max_connections_per_address", options.server.max_connections_per_address,
                  "the same for one address; raise it behind a proxy")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number_in(1, 1000));
   app.add_option("--max_running", options.server.max_running,
                  "requests computed at once, of one address at most half of them; others wait in a "
                  "queue that is fair between addresses")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number_in(1, 1000));
   app.add_option("--max_windows", options.answer.max_windows,
                  "windows of max_seq_length tokens, or texts to embed, that one request may take")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number_in(1, 1 << 20));
   app.add_option("--request_timeout", options.request_seconds,
                  "seconds in which a client must send its request and take the answer")
       ->capture_default_str()

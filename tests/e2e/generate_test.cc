@@ -84,6 +84,21 @@ TEST_F(Generate, ASeedGivesTheSameTextOnAnyNumberOfThreads) {
   EXPECT_NE(one.at("tokens"), made("tiny-qwen3", another).at("tokens"));
 }
 
+TEST_F(Generate, WithoutADrawItsFlagsHaveNoEffect) {
+  const Words words = {"--max_new_tokens", "8", "--prompt", kPrompt};
+  const ProcessResult greedy = generate("tiny-qwen3", words);
+  EXPECT_EQ(greedy.err, "");
+  const auto expect_greedy = [&](const Words& flags, const std::string& warning) {
+    const ProcessResult result = generate("tiny-qwen3", with(words, flags));
+    EXPECT_EQ(result.out, greedy.out);
+    EXPECT_EQ(result.err, warning);
+  };
+  expect_greedy({"--do_sample", "--temperature", "0", "--top_k", "3"}, "");
+  expect_greedy({"--temperature", "0"}, "");
+  expect_greedy({"--temperature", "2"},
+                "tandem: warning: --temperature has no effect without --do_sample\n");
+}
+
 TEST_F(Generate, BadInputIsNamed) {
   const auto problem = [&](const std::string& model, const Words& more, const char* message) {
     const ProcessResult result = generate(model, more);
@@ -94,7 +109,10 @@ TEST_F(Generate, BadInputIsNamed) {
   problem("tiny-llama", {}, "expected --prompt TEXT or --file FILE");
   problem("tiny-llama", {"--prompt", "a", "--max_new_tokens", "128"},
           "more than the model's 128 positions");
-  problem("tiny-llama", {"--prompt", "a", "--temperature", "0"}, "--temperature");
+  problem("tiny-llama", {"--prompt", "a", "--temperature", "-1"},
+          "--temperature: found -1, expected 0 to 1000");
+  problem("tiny-llama", {"--prompt", "a", "--max_new_tokens", "1.5"},
+          "--max_new_tokens: found 1.5, expected 1 to 1048576");
   problem("tiny-llama", {"--file", path("empty").native()}, "empty");
   write_file(path("empty"), "");
   problem("tiny-llama", {"--file", path("empty").native()}, "the prompt has no token");
