@@ -19,10 +19,9 @@ AddedToken parse_added_token(const Json& json, const std::filesystem::path& path
     token.normalized = !special;
     return token;
   }
-  token.content = value_or<std::string>(json, "content", "", path);
-  if (token.content.empty()) {
+  if (member(json, "content").is_null())
     raise<DataError>("'{}': an added token without \"content\": {}", path.string(), json.dump());
-  }
+  token.content = value_or<std::string>(json, "content", "", path);
   token.id = value_or<std::int32_t>(json, "id", 0, path);
   token.single_word = value_or(json, "single_word", false, path);
   token.lstrip = value_or(json, "lstrip", false, path);
@@ -33,6 +32,7 @@ AddedToken parse_added_token(const Json& json, const std::filesystem::path& path
 }
 
 void keep_last_of_each(std::vector<AddedToken>& tokens) {
+  std::erase_if(tokens, [](const AddedToken& token) { return token.content.empty(); });
   std::unordered_map<std::string_view, std::size_t> last;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const auto [found, is_new] = last.try_emplace(tokens[i].content, i);

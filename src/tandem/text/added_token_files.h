@@ -25,7 +25,8 @@ inline constexpr std::int32_t kNoTokenId = std::numeric_limits<std::int32_t>::mi
 AddedToken parse_added_token(const nlohmann::ordered_json& json, const std::filesystem::path& path,
                              bool special);
 
-// Keeps the last of several added tokens with one text, under its id.
+// Keeps the last of several added tokens with one text, under its id, and none without a text:
+// tokenizers ignores them.
 void keep_last_of_each(std::vector<AddedToken>& tokens);
 
 // Tokens without an id get that of the vocabulary, which has `vocabulary` ids, or the next free

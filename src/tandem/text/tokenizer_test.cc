@@ -251,6 +251,18 @@ TEST_F(SmallTokenizer, AddedTokensThatAreGivenAgain) {
   EXPECT_EQ(t.vocab_size(), 31u);
 }
 
+// tokenizers ignores them, wherever they stand. The saved files can be read again.
+TEST_F(SmallTokenizer, AddedTokensWithoutATextAreIgnored) {
+  write_file(folder_ / "added_tokens.json", R"({"": 28, "dog": 29})");
+  const Tokenizer t = load(R"({"additional_special_tokens": ["", {"content": ""}, "cow"],
+      "added_tokens_decoder": {"40": {"content": ""}}})");
+  EXPECT_EQ(tokens(t, "the dog cow"), "the@0-3 dog@4-7 cow@8-11");
+  EXPECT_EQ(t.vocab_size(), 31u);
+  const testing::TemporaryFolder saved;
+  t.save(saved.path());
+  EXPECT_EQ(tokens(Tokenizer::load(saved.path()), "the dog cow"), tokens(t, "the dog cow"));
+}
+
 TEST_F(SmallTokenizer, ManyAddedTokensTakeTimeInProportion) {
   const testing::TemporaryFolder saved;
   EXPECT_TRUE(testing::takes_linear_time(
